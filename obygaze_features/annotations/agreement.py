@@ -281,7 +281,7 @@ def find_differences(votes: Votes) -> list[Row]:
 
     Runs of equal duration are ordered by number of clips, then by distance, largest first. A run
     ends at a clip that fewer than two annotators labelled, at a clip on which all agree, or at a
-    gap. Its `distance` is the mean, over its clips, from the lowest to the highest level.
+    gap. Its `distance` is its clips' mean distance from the lowest to the highest level.
     """
     items = votes.manifest.items
     titles = film_titles(items)

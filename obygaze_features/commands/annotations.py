@@ -336,10 +336,10 @@ def merge(
       median      the highest level that more than half of the annotators reached
       at-least-K  the highest level that K annotators reached
 
-    With many annotators, "highest" makes most clips high, because one vote is enough. A concept is
-    kept if as many of the annotators behind the clip's level marked it as the rule asks for: one,
-    more than half (majority and median), or K. Clips that get no label are counted, and so are
-    clips that only one annotator labelled.
+    With many annotators, "highest" makes most clips high, because one vote is enough. A concept
+    needs the same votes from the annotators behind the clip's level: one, more than half (majority
+    and median), or K. The output counts clips without a label, and labelled clips of a single
+    annotator.
 
     If the manifest has no default label set, the merged one becomes the default. Otherwise, name it
     where you use it (--labels merged, or labels = "merged" in an experiment).

@@ -197,10 +197,10 @@ def _value(note: Xml.Element) -> str:
 
 
 def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
-    """Return the text of an ``.eaf`` file with the tier types and pick-lists of the template.
+    """Return the text of an ``.eaf`` file with the template's tier types and these pick-lists.
 
-    In ELAN, annotations in a tier cannot overlap. Of annotations that overlap, the later ones are
-    written to further tiers of the same kind.
+    ELAN allows no overlaps in a tier, so overlapping annotations go to further tiers of the same
+    kind.
     """
     vocabularies = vocabularies or {}
     root = _fill_template(vocabularies, document.properties)

@@ -265,9 +265,9 @@ def check_new_folder(path: Path, *, overwrite: bool, marker: str | None) -> None
 
 
 def publish_folder(folder: Path, path: Path, *, overwrite: bool) -> None:
-    """Flush a folder and all its files to disk, and rename it.
+    """Flush a folder and its files to disk, and rename it to `path`.
 
-    If the path exists by now, the old folder gets the new one's name, or `OutputExists` is raised.
+    If `path` exists, swap the two with `overwrite`, or else raise `OutputExists`.
     """
     for parent, _, names in os.walk(folder):
         for name in (*names, ""):  # the folder itself, too
@@ -301,9 +301,9 @@ def _refuse_to_lose(old: Path, new: Path) -> None:
 
 
 def _exchange(new: Path, path: Path) -> None:
-    """Swap two folders; after an exception, one of them has the name.
+    """Swap two folders. If that fails, `path` is still one of them.
 
-    A process that is killed in between leaves the old folder aside, where nothing removes it.
+    A kill in between leaves the old folder aside, and `describe_absent` says where.
     """
     aside = new.with_suffix(ASIDE)
     try:

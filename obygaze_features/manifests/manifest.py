@@ -147,9 +147,9 @@ class Manifest:
             name = names[0]
         if name is None:
             raise UsageError(
-                f"name a label set of the manifest {self.name!r} (it has "
+                f"the manifest {self.name!r} has no default label set. Name one (it has "
                 f"{', '.join(names) or 'none'}), set default_labels in its manifest.json, or add "
-                "labels: obygaze manifests label"
+                "one: obygaze manifests label"
             )
         return self._part(LabelSet, name)
 

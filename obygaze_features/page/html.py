@@ -115,7 +115,8 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
             content = path.read_bytes()
         if not content.startswith(b"\xff\xd8\xff"):
             raise UsageError(
-                f"{path} is not a JPEG picture of at most 1 MB. Delete it, and draw it again"
+                f"{path} is not a JPEG picture of at most 1 MB. Delete it, and run features "
+                "thumbnails again"
             )
         thumbnails[clip] = base64.b64encode(content).decode()
     if not thumbnails:

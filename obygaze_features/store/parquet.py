@@ -11,9 +11,9 @@ from obygaze_features.store.store import PART_BYTES, Store
 
 
 def write_parquet(path: Path, store: Store) -> None:
-    """Write each item's id, film, start, end and vectors, which ``datasets`` and the Hub open.
+    """Write a Parquet file for ``datasets`` and the Hub: each item's id, film, times and vectors.
 
-    What is missing has the fill value. Raises `MissingExtra` without pyarrow.
+    Missing vectors have the fill value. Raises `MissingExtra` without pyarrow.
     """
     parquet = need("pyarrow.parquet", extra="remote")
     import pyarrow as pa

@@ -231,8 +231,8 @@ def _fetch(location: Location, folder: Path, files: Mapping[str, str]) -> None:
     damaged = list(compare_files(Folder(folder), files))
     if damaged:
         raise StoreError(
-            f"{location.join(damaged[0])} does not match its checksum; tell the owner of the store "
-            "(if the store was changed just now, run the same command again)"
+            f"{location.join(damaged[0])} does not match its checksum. Run the command again; if "
+            "it fails again, tell the store's owner"
         )
     (folder / fmt.LOG).unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):  # the log may be lost; it affects no features

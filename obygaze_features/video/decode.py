@@ -124,7 +124,7 @@ class _Painter:
             if a or d:
                 raise VideoError(
                     self._path,
-                    f"is rotated by {frame.rotation} degrees; only quarter turns are supported",
+                    f"is rotated by {frame.rotation} degrees. Encode it again, upright",
                 )
             stored = stored.swapaxes(0, 1)
             a = c

@@ -34,7 +34,7 @@ from obygaze_models.commands._shared import path_option
 @path_option(
     "--timelines",
     metavar="FOLDER",
-    help="Timelines from obygaze annotations import. Each annotator's segments are in a lane.",
+    help="Timelines from obygaze annotations import, drawn with one lane per annotator.",
 )
 @path_option(
     "--videos",

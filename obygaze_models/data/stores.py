@@ -238,8 +238,8 @@ def _find_spec(store: Store, array: str, *axes: int) -> ArraySpec:
     if array not in fitting:
         noun = {1: "array with one vector per clip", 2: "array with one vector per frame"}[axes[0]]
         raise ExperimentError(
-            f"{store.where}: {unknown_name(noun, array, fitting or ['none'])}. If it is missing, "
-            "import it as well, or extract the clips again with this array"
+            f"{store.where}: {unknown_name(noun, array, fitting or ['none'])} (to add it, "
+            "import it or extract the clips again with it)"
         )
     return fitting[array]
 

@@ -84,7 +84,7 @@ def inner_products(X: Array) -> Array | None:
 
 
 def part_of(products: Array | None, rows: Array) -> Array | None:
-    """Return the inner products of some rows, twice as fast as with ``np.ix_``."""
+    """Return the inner products of some rows, or None without `products`."""
     if products is None or len(rows) == len(products):
         return products
     return products.take(rows, axis=0).take(rows, axis=1)

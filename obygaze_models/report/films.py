@@ -54,8 +54,8 @@ class FilmRow:
     tested
         The numbers of tested positive and negative clips; without two classes, of all tested clips.
     scores
-        The model's scores, and of numbers, ``rating`` and ``predicted`` (means), ``error``, and
-        ``of_mean``, the error of the film's mean.
+        The model's scores; for numbers, also the means ``rating`` and ``predicted``, the mean
+        ``error``, and ``of_mean``, the error of the film's mean.
     place
         What films are sorted by: the model's score, or `top`.
     """

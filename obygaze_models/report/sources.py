@@ -143,7 +143,7 @@ def open_sources(sources: Origin | Sequence[Origin]) -> tuple[Labels, list[Run]]
     if len(opened) == 1 and not isinstance(opened[0], Run):
         return _labels_of(opened[0]), []
     if not runs or len(runs) < len(opened):
-        raise ExperimentError("a page needs one manifest, one folder of timelines, or only runs")
+        raise ExperimentError("pass one manifest, one folder of timelines, or one or more runs")
     sets = {run.header.manifest.label_key for run in runs}
     if len(sets) > 1:
         names = " and ".join(sorted(f"{digest[:8]}: {labels}" for digest, labels in sets))
