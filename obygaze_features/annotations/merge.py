@@ -210,8 +210,8 @@ def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
     if not known or tuple(map(grid.level, timelines.codes)) != grid.codes:
         raise AnnotationError(
             f"the clips' levels ({', '.join(grid.codes)}) differ from the timelines' levels "
-            f"({', '.join(timelines.codes)}); import the clips as a manifest of their own, "
-            "without labels"
+            f"({', '.join(timelines.codes)}); import the clips again as another manifest, "
+            "without labels (their stores fit both)"
         )
 
 

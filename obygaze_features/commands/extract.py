@@ -90,8 +90,8 @@ from obygaze_features.errors import VideoError
     "--batch-size",
     "batch",
     type=int,
-    help="Items per forward pass, up to 32; halved if memory runs out.  [default: 8 clips, on "
-    "a CPU 8 frames; 32 images or texts]",
+    help="Items per forward pass, up to 32; halved if memory runs out.  [default: 8 clips, "
+    "fewer if they have many frames, on a CPU 8 frames; 32 images or texts]",
 )
 @click.option(
     "--workers",

@@ -268,24 +268,23 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
 
     Each row of the CSV table identifies a clip by its id, file path or file name (in a column
     named id, media, video, file_name ...) and gives its level (in a column named level or label).
-    Times are not read, so rows of spans need ids. Exits with code 3 if a row with a level matches
-    no clip.
+    Times are not read: for a table with times, see `obygaze annotations import csv`, and then
+    `project --grid MANIFEST`. Of several label sets, name the one to use in experiments (labels =
+    "NAME") and commands, or set default_labels in manifest.json. Exits with code 3 if a row with a
+    level matches no clip.
 
     \b
     Example:
       obygaze manifests label manifests/mine labels.csv --levels low,high
     """
-    from obygaze_features.annotations.merge import save_labels
     from obygaze_features.manifests.importers.csv_table import read_labels
 
     loaded = of.Manifest.load(manifest)
     labels, unmatched = read_labels(table, loaded, **options)
-    remarks = save_labels(loaded, [labels], manifest, overwrite=overwrite)
+    loaded.add(labels, overwrite=overwrite)
     file = manifest / "labels" / f"{labels.name}.csv"
     echo(f"{len(labels):,} of {len(loaded):,} items labelled -> {file}")
-    echo(of.Manifest.load(manifest).label_scheme(labels.name).order)
-    for remark in remarks:
-        echo(f"{remark.where} {remark.what}", err=True)
+    echo(loaded.label_scheme(labels.name).order)
     if unmatched:
         echo(f"rows without an item: {join_some(unmatched)}", err=True)
     exit_if(unmatched)

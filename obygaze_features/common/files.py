@@ -42,7 +42,7 @@ def refuse_to_overwrite(path: Path, *, overwrite: bool) -> None:
 
     An ELAN file is never replaced, because people edit it.
     """
-    remedy = "choose another name, or overwrite it (--overwrite; in Python, overwrite=True)"
+    remedy = "choose another name, or pass overwrite (--overwrite)"
     if path.suffix == ".eaf":
         overwrite = False
         remedy = "choose another folder for ELAN"
@@ -276,7 +276,8 @@ def publish_folder(folder: Path, path: Path, *, overwrite: bool) -> None:
         if os.path.lexists(path) and not overwrite:
             raise OutputExists(
                 path,
-                "was just made by another process; choose another name, or overwrite it",
+                "was just made by another process; choose another name, or pass overwrite "
+                "(--overwrite)",
             )
         if path.exists():
             _exchange(folder, path)

@@ -50,7 +50,8 @@ class Batch:
 class Forward:
     """A runner of a backbone over batches of clips, images or texts.
 
-    The default batch size is 8 clips (on a CPU, 8 frames), or 32 images or texts.
+    The default batch size is 8 clips (fewer if they have many frames; on a CPU, 8 frames), or
+    32 images or texts.
     """
 
     def __init__(self, backbone: Backbone, batch: int | None = None) -> None:

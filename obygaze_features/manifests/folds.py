@@ -138,10 +138,12 @@ def whole_groups(
 
     The ten folds have labelled items only, with their levels spread about evenly (`stratified`).
     """
-    split = leave_film_out(manifest, labels=labels, groups=groups)
-    if len(split.sizes) > FEW_GROUPS:
+    ids = manifest.ids
+    if labels or manifest.default_labels:
+        ids = manifest.labels(labels).ids
+    if len({*manifest.items.groups(groups, ids)}) > FEW_GROUPS:
         return stratified(manifest, seed=seed, labels=labels, groups=groups)
-    return split
+    return leave_film_out(manifest, labels=labels, groups=groups)
 
 
 def leave_film_out(

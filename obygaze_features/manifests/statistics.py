@@ -74,7 +74,7 @@ def manifest_facts(
         "runs": manifest.run_names,
         "extra_columns": list(manifest.items.extra),
     }
-    if labels or manifest.default_labels:
+    if labels or manifest.default_labels or len(manifest.label_names) == 1:
         facts["counted_labels"] = manifest.labels(labels).name
         facts |= statistics(manifest, labels)
         if not by_film:

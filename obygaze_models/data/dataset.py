@@ -440,11 +440,11 @@ def dataset(
         Estimators get the names of the columns of a DataFrame.
     y
         The class of each row, by name or number; or numbers to predict, as floats. Classes are
-        sorted, or in the order of a pandas categorical; of two, the second is positive.
+        sorted, or in the order of a categorical Series; of two, the second is positive.
     groups
         The film, or other group, of each row.
     ids
-        The id of each row; by default the index of the tables or, if it has integers, row numbers.
+        The id of each row; by default the index of a DataFrame or, if it has integers, row numbers.
     concepts, concept_names
         Booleans [N, K]: True where a row shows a concept; and the names of the concepts, unless
         they are the columns of a DataFrame.
@@ -463,13 +463,15 @@ def dataset(
     tables = [table for table in (X, y, groups, concepts) if hasattr(table, "iloc")]
     for table in tables:
         if not table.index.equals(tables[0].index):
-            raise ExperimentError("X, y, groups and concepts need one index: use rows in one order")
-    X = check_array(X, dtype=[np.float32, np.float64], ensure_all_finite="allow-nan")
+            raise ExperimentError(
+                "X, y, groups and concepts have different indexes. Align them, or pass arrays"
+            )
     if ids is None:
         ids = map("row-{:06d}".format, range(len(X)))
-        if tables and tables[0].index.dtype.kind not in "iu":
-            ids = tables[0].index
+        if hasattr(X, "iloc") and X.index.dtype.kind not in "iu":
+            ids = X.index
     ids = [*map(str, ids)]
+    X = check_array(X, dtype=[np.float32, np.float64], ensure_all_finite="allow-nan")
     order = getattr(getattr(y, "dtype", None), "categories", None)
     y = column_or_1d(np.asarray(y))
     films = [""] * len(X) if groups is None else [*groups]
@@ -482,7 +484,7 @@ def dataset(
         manifest = with_numbers(manifest, "y")
         task = number_task("y")
     else:
-        classes = pd.Categorical(y, order).remove_unused_categories().categories
+        classes = np.unique(y) if order is None else order[np.isin(order, y)]
         manifest, task = _with_classes(manifest, classes, concepts, concept_names)
     shapes = {"native": [X.shape[1]]}
     if frames is not None:
@@ -502,7 +504,7 @@ def dataset(
         fingerprint=partial(joblib.hash, (X, frames), hash_name="sha1"),
     )
     data = label_clips(record, ids, X, tuple(concept_names))
-    folds = np.unique(films, return_inverse=True)[1]
+    folds = np.unique(manifest.items.films, return_inverse=True)[1]
     data = replace(data, columns=columns, frames=frames, folds=folds, last_fold=int(folds.max()))
     return data.with_tasks([task])
 
@@ -519,12 +521,12 @@ def _check_rows(size: int, **columns: Any) -> None:
 
 def _with_classes(
     manifest: Manifest,
-    classes: pd.Index,
+    classes: Any,
     concepts: Any,
     concept_names: Sequence[str],
 ) -> tuple[Manifest, Task]:
     """Return a manifest with the classes in its column ``y`` as levels, and their task."""
-    codes = [*map(str, classes.to_numpy().tolist())]
+    codes = [*map(str, classes.tolist())]
     values = manifest.items.extra["y"]
     if concepts is None:
         concepts = np.zeros((len(values), 0))

@@ -44,13 +44,14 @@ def _sentence(run: Run, scores: ModelScores, over: str) -> str:
     estimate = scores.estimate(main, over)
     if estimate.value is None:
         if over == WITHIN:
-            return f"Within {noun}s: no {noun} has two clips of each class, or numbers that differ."
+            return f"Within {noun}s: no tested {noun} has 2 clips of each class or unequal numbers."
         if scores.lead == WITHIN:
             folds = min(10, max(2, run.clips["group"].nunique() // 2))
             return (
                 f"Across {noun}s: each model rated one {noun}, so ratings of two {noun}s cannot be "
-                f"compared. For a score across {noun}s, split by obygaze manifests split "
-                f"MANIFEST --by {run.by} --folds {folds}, and name that split."
+                f"compared. For a score across {noun}s, split by obygaze manifests split MANIFEST "
+                f"--by {run.by} --folds {folds} --labels {run.header.manifest.labels}, and name "
+                "that split in the experiment."
             )
         return f"Across {noun}s: {title} is undefined on {task.title}."
     certainty = f"too few {noun}s for an interval"

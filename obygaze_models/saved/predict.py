@@ -238,7 +238,7 @@ def evaluate(
     if not is_labelled.any():
         raise ExperimentError(
             f"the store has no clip of {manifest.name} that is labelled for {task.key}. Use "
-            "another store"
+            "another store or label set"
         )
     if values.shape[1] <= 2:
         values = values[:, -1]

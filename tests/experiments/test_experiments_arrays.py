@@ -209,9 +209,9 @@ def test_a_page_without_films_says_so(arrays, tmp_path):
 
 def test_lists_and_nullable_columns_are_arrays(arrays):
     X, y, films = arrays
-    data = om.dataset(X.tolist(), pd.array(y == "tense", dtype="boolean"), films)
+    data = om.dataset(X.tolist(), pd.array(y == "tense", dtype="boolean"), films[:, None])
     assert data.classes == ("False", "True")
-    days = np.where(y == "tense", "2020-02-01", "2020-01-01").astype("datetime64[ns]")
+    days = np.where(y == "tense", "2020-02-01", "2020-01-01").astype("datetime64[D]")
     assert om.dataset(X, days, films).y.tolist() == data.y.tolist()
     ordered = pd.Categorical(y, ["tense", "calm", "never"])
     assert om.dataset(X, ordered, films).classes == ("tense", "calm")

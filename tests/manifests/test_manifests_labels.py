@@ -97,7 +97,6 @@ def test_labels_are_added_by_id_file_or_stem(tmp_path, obygaze, name):
     source = write(tmp_path / "marks.csv", "Video,Label,concepts,who", *rows)
     command = ("manifests", "label", tmp_path / "m", source, "--levels", "low,high")
     assert "3 of 3 items labelled" in obygaze(*command, code=0).stdout
-    obygaze(*command, "--name", "second", code=0)
     labels = of.Manifest.load(tmp_path / "m").labels()
     assert labels.ids == manifest.ids
     assert labels.levels == ["low"] * 3

@@ -27,7 +27,6 @@ SLIPS = [
     ("csv", "id,film\na,x/y\n", "line 2: film 'x/y' is a path"),
     ("csv", "id,start,end\na,0:75:00,9000\n", "line 2: start '0:75:00' is not a time"),
     ("csv --levels calm.toml", "id,level\na,calm\n", "calm.toml does not exist; pass levels"),
-    ("csv --levels calm,tense", "id,mood\na,calm\n", "no column 'level'"),
     ("csv --levels calm,Calm", "id,level\na,calm\n", "two levels are called 'Calm'"),
     ("folder", {"a/x.mp4": "", "a/x.avi": ""}, "duplicate id 'a-x'"),
     ("folder", {"a/readme.txt": ""}, "has no clip in a known format"),

@@ -102,7 +102,7 @@ def test_the_first_lines_have_the_numbers_of_the_tables(page, tables, clips, lev
     assert f"higher {score}" in page.text
     assert f"50 is a guess; above 50 in {films_above_half(areas)} films" in page.text
     tested = f"{len(table)} of {len(clips):,} minutes"
-    assert f"Tested: {tested} (not Hard Negative or Not Sure)" in page.text
+    assert f"Tested: {tested} (no Hard Negative or Not Sure)" in page.text
     assert f"nothing to read, AUROC is {percent(full)}%" in page.text
 
     first, second = (own == "S" for own in levels)

@@ -88,7 +88,7 @@ def test_runs_on_other_labels_are_refused(run2, run_world2, tmp_path):
     other = run_world2(tmp_path / "run", labels="anna", **SURE)
     with pytest.raises(ObygazeError, match="different labels"):
         om.report([run2, other], tmp_path / "page.html")
-    with pytest.raises(ObygazeError, match="a page needs"):
+    with pytest.raises(ObygazeError, match="pass one manifest"):
         om.report([run2, with_labels({})], tmp_path / "page.html")
     page = om.report(with_labels({}), tmp_path / "page.html")
     assert Page(page).title == "Labels of 6 films"

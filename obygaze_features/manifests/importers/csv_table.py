@@ -56,8 +56,7 @@ def import_manifest(
     annotator: str | None,
 ) -> Manifest:
     """Read any CSV table of clips, with or without labels."""
-    required = ["level"] if levels else []
-    table = _with_items(_read(source, columns, *required))
+    table = _with_items(_read(source, columns))
     label_columns: set[str] = set()
     if "level" in table.columns:
         label_columns = set(labels.COLUMNS) - {"id"}
