@@ -98,7 +98,7 @@ def make_example(folder, films, concepts):
     return om.report(runs, folder / "page.html")
 
 
-def predicted(folder, *, films, signal, seed=1, name="given", score=""):
+def predicted(folder, *, films, signal, seed=1, name="given", score=None):
     """Run an experiment with given predictions, which are higher for Sure by `signal`."""
     ids = [f"tt{film:03}-{scene:03}" for film in range(films) for scene in range(30)]
     is_sure = np.arange(len(ids)) % 3 == 0
